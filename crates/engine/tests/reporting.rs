@@ -180,6 +180,29 @@ async fn failing_statuses_do_not_delay_those_of_another_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_webhook_that_asks_to_wait_does_not_delay_other_statuses() {
+    let (sandbox, user) = cluster().await;
+    let mut busy = Fault::throttled(60);
+    if let Fault::Fail(error) = &mut busy {
+        error.status["message"] = json!(r#"admission webhook "policy.example.org" denied the request: later"#);
+    }
+    sandbox.faults().set(in_bad_namespace(busy));
+    let (operator, _maps) = mirror::operator(sandbox.client(), options());
+    let _running = support::run(operator);
+    for number in 0..20 {
+        make(&user, BAD, &format!("m{number}")).await;
+    }
+    sleep(Duration::from_secs(10)).await;
+    for number in 0..5 {
+        let name = format!("a{number}");
+        make(&user, GOOD, &name).await;
+        let took = reported(&user, GOOD, &name).await;
+        assert!(took <= Duration::from_secs(2), "{name}: {took:?}");
+        sleep(Duration::from_secs(7)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn retries_that_hang_do_not_delay_the_status_of_another_object() {
     let (sandbox, user) = cluster().await;
     sandbox.faults().set(in_bad_namespace(HANGS));
@@ -245,9 +268,11 @@ async fn a_server_that_asks_to_wait_gets_few_statuses() {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_cannot_be_written_is_in_the_log_once() {
     let denied = Fault::status(403, "Forbidden", r#"admission webhook "policy.example.org" denied the request: no"#);
+    let slow = r#"admission webhook "slow.example.org" denied the request: later"#;
     let errors = [
         ("failed calling webhook", Level::WARN, Fault::status(500, "InternalError", "failed calling webhook")),
         ("denied the request", Level::WARN, denied),
+        ("slow.example.org", Level::WARN, Fault::status(429, "TooManyRequests", slow)),
         ("no answer within", Level::WARN, HANGS),
         ("Unsupported value", Level::ERROR, Fault::status(422, "Invalid", "status.text: Unsupported value")),
     ];

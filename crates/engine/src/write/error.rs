@@ -58,6 +58,8 @@ impl From<Status> for WriteError {
         let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)).min(Self::LONGEST_WAIT));
         match status.code {
+            // A webhook's answer is about this object. It does not prove that the object is deleted or that the API server is busy.
+            404 | 429 | 503 if is_of_webhook(&status) => Self::Transient(format!("{} {}", status.code, status.message)),
             404 => Self::Gone,
             409 | 422 if is_another_uid(&status) => Self::Gone,
             409 => Self::Conflict,
@@ -69,6 +71,11 @@ impl From<Status> for WriteError {
             code => Self::Transient(format!("{code} {}", status.message)),
         }
     }
+}
+
+/// True when an admission webhook rejected the write. The webhook chooses the status code, and the API server begins the message.
+fn is_of_webhook(status: &Status) -> bool {
+    status.message.starts_with("admission webhook ")
 }
 
 /// True when the API server rejected the write because the UID in it is not the UID of the object.
@@ -117,6 +124,16 @@ mod tests {
             let mut busy = status(code, "slow down");
             busy.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": u32::MAX })).unwrap();
             assert_eq!(WriteError::from(busy), WriteError::Throttled(Some(Duration::from_mins(5))), "{code}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_a_webhook_is_about_one_object_whatever_its_code() {
+        for code in [404, 429, 503] {
+            let mut denied = status(code, r#"admission webhook "policy.example.org" denied the request: later"#);
+            denied.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": 60 })).unwrap();
+            let error = WriteError::from(denied);
+            assert!(matches!(&error, WriteError::Transient(why) if why.contains("policy.example.org")), "{error:?}");
         }
     }
 
