@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::write::WriteError;
 
-type Answer = Response<Box<DynBody>>;
+type HttpAnswer = Response<Box<DynBody>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The rest of a longer body is dropped.
 const BODY_LIMIT: usize = 64 * 1024;
 
 /// Passes an answer on. A time to wait is added to its Status.
-pub(super) async fn into_status(answer: Answer) -> Result<Answer, BoxError> {
+pub(super) async fn into_status(answer: HttpAnswer) -> Result<HttpAnswer, BoxError> {
     let Some(seconds) = asked_for(&answer) else { return Ok(answer) };
     let (mut parts, mut body) = answer.into_parts();
     let mut text = Vec::new();
@@ -49,7 +49,7 @@ pub(super) async fn into_status(answer: Answer) -> Result<Answer, BoxError> {
     Ok(Response::from_parts(parts, Box::new(body)))
 }
 
-fn asked_for(answer: &Answer) -> Option<u64> {
+fn asked_for(answer: &HttpAnswer) -> Option<u64> {
     if !matches!(answer.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;
     }
@@ -65,7 +65,7 @@ mod tests {
         let full = Full::new(body.to_owned().into()).map_err(|never| -> BoxError { match never {} });
         let answer =
             Response::builder().status(code).header("retry-after", retry_after).header("content-length", body.len());
-        let answer: Answer = answer.body(Box::new(full) as Box<DynBody>).unwrap();
+        let answer: HttpAnswer = answer.body(Box::new(full) as Box<DynBody>).unwrap();
         let text = into_status(answer).await.unwrap().into_body().collect().await.unwrap().to_bytes();
         serde_json::from_slice(&text).unwrap_or_else(|_| json!(String::from_utf8_lossy(&text)))
     }

@@ -11,7 +11,7 @@ use crate::object::{Kind, ObjectId};
 
 /// The meaning of a listed or watched version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum VersionChange {
     /// This version, or a later one, has been processed before.
     Seen,
     /// A new version with an unchanged spec: the status or metadata changed.
@@ -36,20 +36,20 @@ struct Version {
 
 /// The versions processed so far.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenVersions {
     objects: HashMap<Box<str>, Version>,
     round: u32,
     unreadable: usize,
 }
 
-impl Seen {
+impl SeenVersions {
     /// A list begins.
     pub(super) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
     /// Notes a version and returns its meaning.
-    pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> Change {
+    pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> VersionChange {
         let text = meta.resource_version.as_deref();
         let number = text.and_then(|text| text.parse().ok());
         let next = Version {
@@ -65,7 +65,7 @@ impl Seen {
             Entry::Vacant(place) => {
                 place.insert(next);
                 self.unreadable += usize::from(!readable);
-                Change::Wanted
+                VersionChange::Wanted
             }
             Entry::Occupied(mut place) => {
                 let before = *place.get();
@@ -73,17 +73,17 @@ impl Seen {
                 let older = before.ordered && next.ordered && next.number < before.number;
                 if !replaced && (older || next.number == before.number) {
                     place.get_mut().round = self.round;
-                    return Change::Seen;
+                    return VersionChange::Seen;
                 }
                 place.insert(next);
                 self.unreadable += usize::from(!readable);
                 self.unreadable -= usize::from(!before.readable);
                 if replaced {
-                    Change::Replaced
+                    VersionChange::Replaced
                 } else if next.generation == before.generation && next.generation != 0 {
-                    Change::Beside
+                    VersionChange::Beside
                 } else {
-                    Change::Wanted
+                    VersionChange::Wanted
                 }
             }
         }
@@ -160,38 +160,38 @@ mod tests {
 
     #[test]
     fn a_version_is_new_once() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.note(&meta("a", "1", "1"), true), Change::Wanted);
-        assert_eq!(seen.note(&meta("a", "1", "1"), true), Change::Seen);
-        assert_eq!(seen.note(&meta("a", "1", "2"), true), Change::Beside);
-        assert_eq!(seen.note(&meta("a", "2", "3"), true), Change::Replaced);
+        let mut seen = SeenVersions::default();
+        assert_eq!(seen.note(&meta("a", "1", "1"), true), VersionChange::Wanted);
+        assert_eq!(seen.note(&meta("a", "1", "1"), true), VersionChange::Seen);
+        assert_eq!(seen.note(&meta("a", "1", "2"), true), VersionChange::Beside);
+        assert_eq!(seen.note(&meta("a", "2", "3"), true), VersionChange::Replaced);
     }
 
     #[test]
     fn a_new_generation_is_distinguished_from_a_new_status() {
-        let mut seen = Seen::default();
+        let mut seen = SeenVersions::default();
         let of = |version: &str, generation| ObjectMeta { generation, ..meta("a", "1", version) };
         seen.note(&of("1", Some(1)), true);
-        assert_eq!(seen.note(&of("2", Some(1)), true), Change::Beside);
-        assert_eq!(seen.note(&of("3", Some(2)), true), Change::Wanted);
-        let mut seen = Seen::default();
+        assert_eq!(seen.note(&of("2", Some(1)), true), VersionChange::Beside);
+        assert_eq!(seen.note(&of("3", Some(2)), true), VersionChange::Wanted);
+        let mut seen = SeenVersions::default();
         seen.note(&of("1", None), true);
-        assert_eq!(seen.note(&of("2", None), true), Change::Wanted, "a kind without generations does not tell");
+        assert_eq!(seen.note(&of("2", None), true), VersionChange::Wanted, "a kind without generations does not tell");
     }
 
     #[test]
     fn an_older_version_is_ignored_unless_the_cluster_was_restored() {
-        let mut seen = Seen::default();
+        let mut seen = SeenVersions::default();
         seen.note(&meta("a", "1", "10"), true);
-        assert_eq!(seen.note(&meta("a", "1", "9"), true), Change::Seen);
-        assert_eq!(seen.note(&meta("a", "1", "10"), true), Change::Seen);
+        assert_eq!(seen.note(&meta("a", "1", "9"), true), VersionChange::Seen);
+        assert_eq!(seen.note(&meta("a", "1", "10"), true), VersionChange::Seen);
         seen.rewind();
-        assert_eq!(seen.note(&meta("a", "1", "9"), true), Change::Beside);
+        assert_eq!(seen.note(&meta("a", "1", "9"), true), VersionChange::Beside);
     }
 
     #[test]
     fn only_a_complete_list_deletes() {
-        let mut seen = Seen::default();
+        let mut seen = SeenVersions::default();
         seen.begin();
         for name in ["a", "b", "c"] {
             seen.note(&meta(name, name, "1"), true);
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn unreadable_objects_are_counted_until_changed_or_deleted() {
-        let mut seen = Seen::default();
+        let mut seen = SeenVersions::default();
         seen.note(&meta("a", "1", "1"), false);
-        assert_eq!(seen.note(&meta("a", "1", "1"), false), Change::Seen);
+        assert_eq!(seen.note(&meta("a", "1", "1"), false), VersionChange::Seen);
         assert_eq!(seen.count(), (1, 1));
         seen.note(&meta("a", "1", "2"), true);
         assert_eq!(seen.count(), (1, 0));

@@ -17,7 +17,7 @@ use super::{
     Fold, KindState, KindStatus, Shared, Watched, check_of,
     guard::Guarded,
     page::Page,
-    seen::{Change, Seen},
+    seen::{SeenVersions, VersionChange},
 };
 use crate::{
     events::{Event, EventKind},
@@ -61,7 +61,7 @@ pub(super) struct KindStream<K> {
     namespace: Option<String>,
     url: String,
     fold: Fold<K>,
-    seen: Seen,
+    seen: SeenVersions,
     rng: StdRng,
     /// Whether this replica led when the last list began.
     leads: bool,
@@ -120,7 +120,7 @@ impl<K: Watched> KindStream<K> {
             namespace,
             url,
             fold,
-            seen: Seen::default(),
+            seen: SeenVersions::default(),
             rng: StdRng::seed_from_u64(seed),
             leads: false,
             failures: 0,
@@ -401,13 +401,13 @@ impl<K: Watched> KindStream<K> {
             return;
         }
         match self.seen.note(meta, matches!(object, Guarded::Good { .. })) {
-            Change::Seen => return,
-            Change::Beside => {}
-            Change::Replaced => {
+            VersionChange::Seen => return,
+            VersionChange::Beside => {}
+            VersionChange::Replaced => {
                 self.deleted(&id);
                 self.shared.writer.object_arrived();
             }
-            Change::Wanted => self.shared.writer.object_arrived(),
+            VersionChange::Wanted => self.shared.writer.object_arrived(),
         }
         match object {
             Guarded::Good { object, applied } => {

@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     FIELD_MANAGER, WriteError, Writer,
-    known::{Digest, Part, View, digest_of_proof},
+    known::{Digest, Part, WatchedChild, digest_of_proof},
     owned, permission,
 };
 use crate::object::ObjectId;
@@ -234,16 +234,16 @@ impl Writer {
         let mut digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(wanted));
         // Where the view is wrong the apply is rejected, and the next attempt sends a GET.
         let view = match self.lock().known.child(&child.id, digest, digest_of_proof(&child.proof)) {
-            View::Same => return Ok(ChildApplied::Unchanged),
+            WatchedChild::Same => return Ok(ChildApplied::Unchanged),
             // What is kept is only known from the object itself.
-            View::Ours { .. } if !kept.is_empty() => View::Unknown,
+            WatchedChild::Ours { .. } if !kept.is_empty() => WatchedChild::Unknown,
             view if first => view,
-            View::Absent | View::Ours { .. } | View::Unknown => View::Unknown,
+            WatchedChild::Absent | WatchedChild::Ours { .. } | WatchedChild::Unknown => WatchedChild::Unknown,
         };
         let live = match view {
-            View::Absent => None,
-            View::Ours { version } => Some(json!({ "metadata": { "resourceVersion": version.to_string() } })),
-            View::Same | View::Unknown => self.read_ours(child).await?,
+            WatchedChild::Absent => None,
+            WatchedChild::Ours { version } => Some(json!({ "metadata": { "resourceVersion": version.to_string() } })),
+            WatchedChild::Same | WatchedChild::Unknown => self.read_ours(child).await?,
         };
         let made = match live {
             None => {

@@ -61,7 +61,7 @@ pub(super) type Digest = NonZeroU64;
 
 /// The state of a child according to the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum View {
+pub(super) enum WatchedChild {
     /// It is up to date.
     Same,
     /// There is no such object with fields of ours.
@@ -181,18 +181,18 @@ impl Table {
     }
 
     /// The state of a child that should have this content.
-    pub(super) fn child(&self, id: &ObjectId, wanted: Digest, proof: Digest) -> View {
+    pub(super) fn child(&self, id: &ObjectId, wanted: Digest, proof: Digest) -> WatchedChild {
         if !self.is_viewed(id) {
-            return View::Unknown;
+            return WatchedChild::Unknown;
         }
         let key = key(id, Part::whole());
         match self.known.get(&key) {
-            Some(known) if !known.deleting && self.is(key, known, wanted) => View::Same,
+            Some(known) if !known.deleting && self.is(key, known, wanted) => WatchedChild::Same,
             Some(known) if !known.deleting && known.proof == Some(proof) && known.version != 0 => {
-                View::Ours { version: known.version }
+                WatchedChild::Ours { version: known.version }
             }
-            Some(_) => View::Unknown,
-            None => View::Absent,
+            Some(_) => WatchedChild::Unknown,
+            None => WatchedChild::Absent,
         }
     }
 
@@ -474,7 +474,7 @@ mod tests {
         let digest = table.digest(&id(), Part::whole(), &content);
         let proof = digest_of_proof(&Proof::Labels(BTreeMap::new()));
         let answer = json!({"metadata": {"uid": "1", "resourceVersion": "7"}, "data": {"k": "v"}});
-        for (deleted, view) in [(false, View::Same), (true, View::Absent)] {
+        for (deleted, view) in [(false, WatchedChild::Same), (true, WatchedChild::Absent)] {
             table.begin(&id());
             if deleted {
                 table.forget(&id());
@@ -495,11 +495,11 @@ mod tests {
         let whole = Compared { status: false, whole: true };
         // The version of the list, whether it has the child, whether the answer is later than the list, and the view afterwards.
         let cases = [
-            (6, false, false, View::Same),
-            (9, false, false, View::Absent),
-            (9, false, true, View::Absent),
-            (9, true, false, View::Same),
-            (9, true, true, View::Same),
+            (6, false, false, WatchedChild::Same),
+            (9, false, false, WatchedChild::Absent),
+            (9, false, true, WatchedChild::Absent),
+            (9, true, false, WatchedChild::Same),
+            (9, true, true, WatchedChild::Same),
         ];
         for (version, has, late, expected) in cases {
             let mut table = Table::default();
@@ -518,7 +518,7 @@ mod tests {
                 table.saw(&id(), "1", (7, false), Some(&object), whole);
             }
             let lost = table.listed(kind, "configmaps", version);
-            assert_eq!(lost, !late && expected == View::Absent, "list {version}, has {has}, late {late}");
+            assert_eq!(lost, !late && expected == WatchedChild::Absent, "list {version}, has {has}, late {late}");
             if late {
                 assert_eq!(answered(&mut table), has);
             }
@@ -598,20 +598,20 @@ mod tests {
         let mut table = Table::default();
         let content = json!({"data": {"k": "v"}});
         let digest = table.digest(&id(), Part::whole(), &content);
-        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), WatchedChild::Unknown);
         table.view_of(Kind::of::<ConfigMap>(), "configmaps", None, true);
-        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Absent);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), WatchedChild::Absent);
         let object = json!({
             "metadata": {"managedFields": [{"manager": "signpost", "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}}]},
             "data": {"k": "v", "theirs": "w"},
         });
         let whole = Compared { status: false, whole: true };
         table.saw(&id(), "1", (3, false), Some(&object), whole);
-        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Same);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), WatchedChild::Same);
         table.saw(&id(), "1", (4, true), Some(&object), whole);
-        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown, "it is being deleted");
+        assert_eq!(table.child(&id(), digest, Digest::MIN), WatchedChild::Unknown, "it is being deleted");
         table.view_of(Kind::of::<ConfigMap>(), "configmaps", None, false);
-        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), WatchedChild::Unknown);
     }
 
     #[test]
@@ -630,26 +630,30 @@ mod tests {
         let (made, wanted) = (digest(&table, "v"), digest(&table, "w"));
         let whole = Compared { status: false, whole: true };
         table.saw(&id(), "1", (2, false), Some(&object("2", "v")), whole);
-        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "it was not checked yet");
+        assert_eq!(table.child(&id(), wanted, proof), WatchedChild::Unknown, "it was not checked yet");
         table.answered(&id(), "1", Part::whole(), made, &object("3", "v"));
         table.proved(&id(), "1", &object("3", "v"), proof);
-        assert_eq!(table.child(&id(), wanted, proof), View::Ours { version: 3 });
-        assert_eq!(table.child(&id(), wanted, other), View::Unknown, "another proof is another question");
+        assert_eq!(table.child(&id(), wanted, proof), WatchedChild::Ours { version: 3 });
+        assert_eq!(table.child(&id(), wanted, other), WatchedChild::Unknown, "another proof is another question");
         table.saw(&id(), "1", (4, false), Some(&object("4", "v")), whole);
-        assert_eq!(table.child(&id(), wanted, proof), View::Ours { version: 4 }, "others changed something else");
+        assert_eq!(
+            table.child(&id(), wanted, proof),
+            WatchedChild::Ours { version: 4 },
+            "others changed something else"
+        );
         table.saw(&id(), "1", (5, false), Some(&object("5", "x")), whole);
-        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "what we applied was changed");
+        assert_eq!(table.child(&id(), wanted, proof), WatchedChild::Unknown, "what we applied was changed");
         table.answered(&id(), "1", Part::whole(), made, &object("6", "v"));
         table.proved(&id(), "1", &object("6", "v"), proof);
         table.saw(&id(), "2", (7, false), Some(&object("7", "v")), whole);
-        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "another incarnation");
+        assert_eq!(table.child(&id(), wanted, proof), WatchedChild::Unknown, "another incarnation");
         // A user changed the object before the answer to our write arrived: the answer proves nothing about the later version.
         table.saw(&id(), "2", (9, false), Some(&object("9", "x")), whole);
         table.answered(&id(), "2", Part::whole(), made, &object("8", "v"));
         table.proved(&id(), "2", &object("8", "v"), proof);
         assert_eq!(
             table.child(&id(), wanted, proof),
-            View::Unknown,
+            WatchedChild::Unknown,
             "the answer is older than what the watch delivered"
         );
     }
@@ -667,13 +671,19 @@ mod tests {
         let (a, b) = (ObjectId::new::<ConfigMap>(Some("a"), "child"), ObjectId::new::<ConfigMap>(Some("b"), "child"));
         let (wanted, proof) = (digest(&json!({"data": {}}), &|_| false), digest(&json!("proof"), &|_| false));
         table.view_of(kind, "configmaps in a", Some("a"), true);
-        assert_eq!((table.child(&a, wanted, proof), table.child(&b, wanted, proof)), (View::Absent, View::Unknown));
+        assert_eq!(
+            (table.child(&a, wanted, proof), table.child(&b, wanted, proof)),
+            (WatchedChild::Absent, WatchedChild::Unknown)
+        );
         table.view_of(kind, "configmaps in b", Some("b"), true);
-        assert_eq!(table.child(&b, wanted, proof), View::Absent);
+        assert_eq!(table.child(&b, wanted, proof), WatchedChild::Absent);
         // The watch of `b` breaks, and that of `a` is opened again.
         table.view_of(kind, "configmaps in b", Some("b"), false);
         table.view_of(kind, "configmaps in a", Some("a"), true);
-        assert_eq!((table.child(&a, wanted, proof), table.child(&b, wanted, proof)), (View::Absent, View::Unknown));
+        assert_eq!(
+            (table.child(&a, wanted, proof), table.child(&b, wanted, proof)),
+            (WatchedChild::Absent, WatchedChild::Unknown)
+        );
         // A list of `a` does not show that a child of `b` was deleted.
         table.listed(kind, "configmaps in a", 105);
         assert!(table.undelivered(&b, 100));
@@ -688,8 +698,8 @@ mod tests {
         let (wanted, proof) = (digest(&json!({"data": {}}), &|_| false), digest(&json!("proof"), &|_| false));
         table.view_of(kind, "labelled", None, true);
         table.view_of(kind, "named", Some("default"), false);
-        assert_eq!(table.child(&id(), wanted, proof), View::Unknown);
+        assert_eq!(table.child(&id(), wanted, proof), WatchedChild::Unknown);
         table.view_of(kind, "named", Some("default"), true);
-        assert_eq!(table.child(&id(), wanted, proof), View::Absent);
+        assert_eq!(table.child(&id(), wanted, proof), WatchedChild::Absent);
     }
 }

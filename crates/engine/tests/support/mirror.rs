@@ -64,7 +64,7 @@ pub struct Copy {
 }
 
 #[derive(Debug, Default)]
-struct View {
+struct MirrorView {
     sources: BTreeMap<(Namespace, Name), Source>,
     /// Objects that exist but could never be read.
     unreadable: BTreeSet<(Namespace, Name)>,
@@ -74,7 +74,7 @@ struct View {
 /// The indexes of the system: two small maps.
 #[derive(Clone)]
 pub struct Maps {
-    view: Arc<Mutex<View>>,
+    view: Arc<Mutex<MirrorView>>,
     queue: Queue<Namespace, Name>,
     /// The calls of the hub, for tests that check them.
     pub calls: Arc<Mutex<Vec<String>>>,
@@ -165,7 +165,7 @@ pub struct Mirrors {
     writer: Writer,
 }
 
-pub struct Seen {
+pub struct MirrorObserved {
     namespace: Namespace,
     objects: Vec<(Name, Option<Source>, Option<Copy>)>,
 }
@@ -199,14 +199,14 @@ impl System for Mirrors {
     const NAME: &'static str = "mirror";
     type Key = Namespace;
     type Object = Name;
-    type Observed = Seen;
+    type Observed = MirrorObserved;
     type Plan = Todo;
     type Applied = Outcomes;
     type Memory = ();
     type Status = Identity;
     type Measured = ();
 
-    async fn observe(&self, job: &Job<Namespace, Name>, (): ()) -> Seen {
+    async fn observe(&self, job: &Job<Namespace, Name>, (): ()) -> MirrorObserved {
         let view = self.maps.view.lock().unwrap();
         let names: BTreeSet<Name> = match &job.touched {
             Touched::Some(names) => names.clone(),
@@ -220,10 +220,10 @@ impl System for Mirrors {
             (!view.unreadable.contains(&place))
                 .then(|| (name.clone(), view.sources.get(&place).cloned(), view.copies.get(&place).cloned()))
         };
-        Seen { namespace: job.key.clone(), objects: names.iter().filter_map(read).collect() }
+        MirrorObserved { namespace: job.key.clone(), objects: names.iter().filter_map(read).collect() }
     }
 
-    fn plan(seen: Seen, _now: Timestamp) -> Todo {
+    fn plan(seen: MirrorObserved, _now: Timestamp) -> Todo {
         let objects = seen.objects.into_iter().map(|(name, source, copy)| {
             let steps = steps(source.as_ref(), copy.as_ref());
             (name, source, steps)
