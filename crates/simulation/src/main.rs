@@ -9,6 +9,10 @@ use std::process::ExitCode;
 
 use signpost_simulation::command;
 
+// Each seed allocates and frees a whole operator and its cluster.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let settings = match command::Settings::from_env() {
         Ok(settings) => settings,
