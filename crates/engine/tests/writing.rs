@@ -168,6 +168,19 @@ async fn metadata_with_an_old_version_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn metadata_that_a_webhook_answers_with_409_is_sent_again() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let denied = r#"admission webhook "policy.example.org" denied the request: later"#;
+    let later = Fault::status(409, "Conflict", denied);
+    let writer = writer(sandbox.client_with(FaultPlan::first(3, is_write, later)));
+    writer.submit(ObjectWrite::metadata(&Identity::of(&mirror), json!({ "annotations": { "a/one": "new" } })));
+    writer.idle().await;
+    let annotations = mirrors(&user).get("a").await.unwrap().annotations().clone();
+    assert_eq!(annotations, BTreeMap::from([("a/one".into(), "new".into())]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn metadata_of_two_systems_on_one_object_is_written_by_both() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;

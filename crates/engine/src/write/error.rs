@@ -58,8 +58,10 @@ impl From<Status> for WriteError {
         let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)).min(Self::LONGEST_WAIT));
         match status.code {
-            // A webhook's answer is about this object. It does not prove that the object is deleted or that the API server is busy.
-            404 | 429 | 503 if is_of_webhook(&status) => Self::Transient(format!("{} {}", status.code, status.message)),
+            // A webhook's answer is about this object. It does not prove that the object is deleted or changed, or that the API server is busy.
+            404 | 409 | 429 | 503 if is_of_webhook(&status) => {
+                Self::Transient(format!("{} {}", status.code, status.message))
+            }
             404 => Self::Gone,
             409 | 422 if is_another_uid(&status) => Self::Gone,
             409 => Self::Conflict,
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_a_webhook_is_about_one_object_whatever_its_code() {
-        for code in [404, 429, 503] {
+        for code in [404, 409, 429, 503] {
             let mut denied = status(code, r#"admission webhook "policy.example.org" denied the request: later"#);
             denied.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": 60 })).unwrap();
             let error = WriteError::from(denied);
