@@ -65,7 +65,8 @@ pub struct GuardMemory {
 
 impl GuardMemory {
     /// Checks a pass as [`DeletionGuard::check`] does. A second identical pass is allowed once `wait` has passed since the first. So are the
-    /// passes after it that plan the same: the deletions failed, and waiting again would only report them again.
+    /// passes after it that plan the same: the deletions failed, and waiting again would only report them again. A caller that does not check
+    /// every pass clears the memory when the deletions are done.
     pub fn check<D: fmt::Display>(
         &mut self,
         guard: DeletionGuard,

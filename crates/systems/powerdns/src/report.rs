@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use signpost_dns::RecordKey;
 use signpost_engine::{ObjectId, Outcome, Report, Touch, Touched};
-use signpost_planning::{Reason, Refusal};
+use signpost_planning::{GuardMemory, Reason, Refusal};
 
 use crate::{
     PowerDnsSystem,
@@ -75,6 +75,11 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
     for (atom, became) in &atoms {
         pass.report_atom(atom, became, blocked.as_ref(), &pace);
     }
+    if full && guarded.is_none() && atoms.iter().any(is_swept) {
+        // The deletions that the guard allowed are done. If the same ones are planned again, they are paused again: the passes until then
+        // may be over some names only, and do not change this memory.
+        pass.memory.guard = GuardMemory::default();
+    }
     let mut zones = ZoneReport::default();
     let watched = holder.is_some() && outcome != ZoneOutcome::Released;
     if let Some(holder) = &holder {
@@ -111,6 +116,11 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
 fn is_awaited((atom, became): &(Atom, AtomOutcome)) -> bool {
     let for_record = |waiting: &Waiting| matches!(waiting, Waiting::Holds(record) if record.endpoint.is_none());
     matches!(became, AtomOutcome::Done { .. }) && atom.waiting.iter().any(for_record)
+}
+
+/// Whether a set was deleted that only the ledger lists: no object waits for that.
+fn is_swept((atom, became): &(Atom, AtomOutcome)) -> bool {
+    matches!(became, AtomOutcome::Done { .. }) && atom.write.is_none() && atom.waiting.is_empty()
 }
 
 /// When the next full pass is, where the outcome does not tell it.
@@ -324,6 +334,7 @@ mod tests {
     use signpost_apis::powerdns::{ClusterZone, ZoneStatus};
     use signpost_dns::{Fqdn, Rdata, RecordType, ZoneName};
     use signpost_engine::Identity;
+    use signpost_planning::{DeletionGuard, GuardDecision, Permission};
     use signpost_provider_powerdns::{CommentChange, ServerError, ZoneContents};
 
     /// A pass over a zone that needed nothing, as it ends for an object with this status.
@@ -406,6 +417,26 @@ mod tests {
             assert_eq!(status_of(&second) != reported, over, "{error}");
             assert!(second.measured.refused.is_empty(), "{error}");
             assert_eq!(second.refusals[0].1.is_empty(), over, "{error}");
+        }
+    }
+
+    #[test]
+    fn deletions_that_are_done_are_paused_when_they_are_planned_again() {
+        let name = Fqdn::parse("www.example.com").unwrap();
+        let failed = AtomOutcome::Failed(ServerError::Unauthorised { status: 403 });
+        let check = |guard: &mut GuardMemory| {
+            let planned = ["a", "b", "c", "d"];
+            guard.check(DeletionGuard::ZONE, 10, planned, Permission::Guarded, Duration::ZERO, Timestamp::UNIX_EPOCH)
+        };
+        for (became, done) in [(AtomOutcome::Done { serial: Some(8) }, true), (failed, false)] {
+            let mut memory = ZoneMemory::default();
+            assert_ne!(check(&mut memory.guard), GuardDecision::Allowed);
+            assert_eq!(check(&mut memory.guard), GuardDecision::Allowed, "the second pass plans the same");
+            let deletes = vec![RecordKey::new(name.clone(), RecordType::A)];
+            let atoms = vec![(Atom { name: name.clone(), deletes, write: None, waiting: vec![] }, became)];
+            let pass = ApplyResult { atoms, ..quiet(&ZoneStatus::default(), memory, false) };
+            let mut memory = report(pass, Timestamp::UNIX_EPOCH).memory.unwrap();
+            assert_eq!(check(&mut memory.guard) != GuardDecision::Allowed, done);
         }
     }
 
