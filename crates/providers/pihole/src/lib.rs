@@ -139,7 +139,8 @@ pub struct ApplyResult {
     pub stopped: Option<PiholeError>,
     /// The error that stopped the aliases alone; addresses were written.
     pub aliases: Option<PiholeError>,
-    /// The whole `dns.hosts` as it was last sent in one request. A line in it that is not there afterwards was lost or deleted meanwhile.
+    /// The whole `dns.hosts` as it was last sent in one request that was accepted, or that the Pi-hole may still carry out. A line in it that
+    /// is not there afterwards was lost or deleted meanwhile.
     pub sent: Option<Vec<Line>>,
 }
 

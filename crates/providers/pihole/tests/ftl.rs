@@ -195,6 +195,23 @@ async fn a_patch_is_sent_right_after_a_read_and_reports_what_it_sent() {
     assert_eq!(sent, server.hosts());
 }
 
+/// The Pi-hole may still carry such a request out, and then every line of it is there again.
+#[tokio::test]
+async fn a_patch_without_an_answer_reports_what_it_sent() {
+    let changes = add(&["10.0.0.1 a.lan", "10.0.0.1 b.lan", "10.0.0.1 c.lan"]);
+    for (status, reported) in [(504, true), (502, true), (403, false)] {
+        let (server, pihole) = v6(V6Options::default()).await;
+        server.edit(|hosts, _| hosts.push("10.0.0.1 old.lan".into()));
+        server.upset(Upset::status("PATCH", "/api/config", status, 1));
+        let applied = pihole.apply(&changes).await;
+        assert!(applied.stopped.is_some(), "{status}");
+        let sent = applied.sent.map(|lines| lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let whole = ["10.0.0.1 old.lan", "10.0.0.1 a.lan", "10.0.0.1 b.lan", "10.0.0.1 c.lan"].map(str::to_owned);
+        assert_eq!(sent, reported.then(|| whole.to_vec()), "{status}");
+        assert_eq!(server.hosts(), ["10.0.0.1 old.lan"]);
+    }
+}
+
 #[tokio::test]
 async fn above_the_limit_one_patch_fills_the_list_and_lines_follow_singly() {
     let (server, pihole) = v6(V6Options { write_time: Duration::ZERO, ..V6Options::default() }).await;

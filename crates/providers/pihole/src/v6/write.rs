@@ -129,12 +129,13 @@ impl V6Dialect {
             let lines: Vec<&str> = filled.lines.iter().map(|line| line.as_str()).collect();
             let body = json!({ "config": { "dns": { list.key(): lines } } });
             writes.fetch_add(1, Ordering::Relaxed);
-            let reply = self.sessions.call(Method::PATCH, &list.path(), Some(&body)).await?;
+            let reply = self.sessions.call(Method::PATCH, &list.path(), Some(&body)).await;
+            if may_take_effect(&reply) {
+                *sent = Some(filled.lines.iter().map(|line| (*line).clone()).collect());
+            }
+            let reply = reply?;
             match reply.status.as_u16() {
-                200..=299 => {
-                    *sent = Some(filled.lines.into_iter().cloned().collect());
-                    return Ok(Patched::Done { left_out });
-                }
+                200..=299 => return Ok(Patched::Done { left_out }),
                 400 if reply.error_body().message.contains("No request body data") => {
                     // This server (or a proxy before it) takes less: the limit applies to later requests too.
                     let smaller = body.to_string().len() * 3 / 4;
@@ -352,6 +353,14 @@ impl V6Dialect {
             self.refuses_comments.store(true, Ordering::Relaxed);
         }
         applied
+    }
+}
+
+/// Whether a request was accepted, or may still be carried out: no answer of the Pi-hole itself has come.
+fn may_take_effect(reply: &Result<Reply, PiholeError>) -> bool {
+    match reply {
+        Ok(reply) => matches!(reply.status.as_u16(), 200..=299 | 502..=504),
+        Err(error) => matches!(error, PiholeError::Timeout | PiholeError::Unreachable { .. }),
     }
 }
 

@@ -26,7 +26,7 @@ struct Slow {
     undoes: bool,
     /// When writes of aliases began.
     restarts: Mutex<Vec<Timestamp>>,
-    /// Whether the next write ends without an answer and is carried out later.
+    /// Whether the next write, a whole list, ends without an answer and is carried out later.
     hangs: AtomicBool,
     /// The write to carry out.
     late: Mutex<Vec<ChangeSet>>,
@@ -58,9 +58,12 @@ impl Pihole for Slow {
                 self.clock.skew_by(WRITE);
             }
             if self.hangs.swap(false, Ordering::SeqCst) {
-                self.late.lock().unwrap().push(changes.clone());
+                let whole: Vec<Line> =
+                    self.lists.listing().hosts.into_iter().chain(changes.add_hosts.iter().cloned()).collect();
+                self.late.lock().unwrap().push(ChangeSet { add_hosts: whole.clone(), ..changes.clone() });
                 return provider::ApplyResult {
                     stopped: Some(PiholeError::Timeout),
+                    sent: Some(whole),
                     ..provider::ApplyResult::default()
                 };
             }
@@ -428,6 +431,27 @@ async fn without_marks_a_late_write_after_a_second_one_was_answered_is_deleted()
     bed.pihole.carry_out_late();
     bed.pass_after_grace(outcome).await;
     assert_eq!((bed.pihole.lists.listing().hosts, bed.ledger()), (vec![], String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_late_list_does_not_bring_a_deleted_record_back() {
+    let bed = Bed::new(false);
+    bed.pihole.lists.edit(|listing| listing.capabilities = provider::Capabilities::V6_WITHOUT_COMMENTS);
+    bed.register("old", None);
+    bed.pass().await;
+    bed.register("app", None);
+    bed.pihole.hangs.store(true, Ordering::SeqCst);
+    bed.pass().await;
+    bed.index.deleted(&ingress_id("default", "old"));
+    let (_, outcome) = bed.pass().await;
+    let app = [Line::stored("192.168.1.10 app.lan")];
+    assert_eq!(bed.pihole.lists.listing().hosts, app);
+    // The list has the record that was deleted since.
+    bed.pihole.carry_out_late();
+    assert_eq!(bed.pihole.lists.listing().hosts.len(), 2);
+    bed.pass_after_grace(outcome).await;
+    assert_eq!(bed.pihole.lists.listing().hosts, app);
+    assert_eq!(bed.ledger(), "192.168.1.10 app.lan\n");
 }
 
 #[tokio::test(start_paused = true)]
