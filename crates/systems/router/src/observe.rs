@@ -85,7 +85,7 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
             Observed::Target(Box::new(view))
         }
         RouterKey::Route(id) => {
-            let view = of_route(system, &world, id, base);
+            let view = of_route(system, &world, id, base, memory);
             // Under the same lock, so that the name that it waits for touches this key.
             let waits = view.children.iter().any(|child| child.former.is_some());
             if let Some(route) = view.route.as_ref().filter(|_| waits) {
@@ -121,7 +121,7 @@ pub(crate) async fn follow_kinds(index: Arc<RouterIndex>, mut kinds: watch::Rece
     std::future::pending::<()>().await;
 }
 
-fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base) -> route::View {
+fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base, memory: Memory) -> route::View {
     let owner = Owner::Route(id.clone());
     let namespace = id.namespace.as_deref();
     let names = base.configuration.iter().flat_map(|spec| &spec.external_dns_controllers);
@@ -162,30 +162,30 @@ fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base) ->
     };
     let gateway = world.routes.get(id).and_then(|route| world.gateways.get(&route.gateway));
     let gateway = gateway.filter(|gateway| !gateway.identity.is_deleting()).map(|gateway| &*gateway.spec);
-    let identity = base.identity.as_ref().ok();
-    let target = gateway.zip(identity).and_then(|(gateway, identity)| {
-        let name = names::target_host(identity, &gateway.target_postfix).ok()?;
-        Some((gateway, name))
-    });
+    let target = gateway.zip(base.identity.as_ref().ok());
+    let target = target.and_then(|(gateway, identity)| names::target_host(identity, &gateway.target_postfix).ok());
     let child = |(child, facts): (&Id, &ChildFacts)| {
         let stray = Some(facts.host).filter(|host| !own(*host));
         let controller = world.publisher_of(child, facts, &[&id.name]);
-        let target = target.as_ref().map(|(gateway, name)| (*gateway, name));
         route::ChildView {
             name: child.name.clone(),
-            former: target.and_then(|target| world.former_target(facts, &controller, target)),
+            former: target.as_ref().and_then(|target| world.former_target(facts, &controller, target)),
             controller,
             stray,
             displaced: stray.is_some_and(|host| world.is_served_by_another(host, id)),
             source: facts.source,
         }
     };
+    let children: Vec<route::ChildView> = world.children_of(&owner).map(child).collect();
+    let waits = children.iter().any(|child| child.former.is_some());
     route::View {
         id: id.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         route,
-        children: world.children_of(&owner).map(child).collect(),
+        has_balancer: waits && gateway.is_some_and(|gateway| world.has_balancer(gateway)),
+        children,
         occupied: occupied.collect(),
+        memory,
         base,
     }
 }

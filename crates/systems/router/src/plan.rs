@@ -193,7 +193,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         }
         Observed::Gateway(view) => gateway::plan(&view, now),
         Observed::Target(view) => target::plan(&view, now),
-        Observed::Route(view) => route::plan(&view),
+        Observed::Route(view) => route::plan(&view, now),
     }
 }
 

@@ -50,8 +50,8 @@ fn route(world: &ClusterState, id: &Id) -> Option<Entry> {
     let gateway = world.gateways.get(&route.gateway);
     let target = gateway.and_then(|gateway| target_host(world, &gateway.spec.target_postfix));
     // While that name is not published, its DNSEndpoints point at a former one.
-    let former = gateway.zip(target.as_ref()).and_then(|(gateway, target)| {
-        let former = |child: &ChildFacts| world.former_target(child, &child.controller, (&gateway.spec, target));
+    let former = target.as_ref().and_then(|target| {
+        let former = |child: &ChildFacts| world.former_target(child, &child.controller, target);
         world.children_of(&owner).find_map(|(_, child)| former(child))
     });
     let refusal = route.known.verdict.as_ref().and_then(|verdict| verdict.refusal.as_ref());

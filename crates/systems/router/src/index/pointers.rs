@@ -86,13 +86,8 @@ impl ClusterState {
     }
 
     /// The name that a DNSEndpoint of a route keeps pointing at: its controller publishes that name for gateways, and not yet the name of the
-    /// route's Gateway, although this one has a load balancer. Where others publish the names of gateways, there is no such name.
-    pub(crate) fn former_target(
-        &self,
-        child: &ChildFacts,
-        controller: &str,
-        (gateway, name): (&GatewaySpec, &Fqdn),
-    ) -> Option<Fqdn> {
+    /// route's Gateway. Where others publish the names of gateways, there is no such name.
+    pub(crate) fn former_target(&self, child: &ChildFacts, controller: &str, name: &Fqdn) -> Option<Fqdn> {
         let digest = child.points_at().filter(|digest| *digest != host_digest(name.undotted()))?;
         let published = self.published_targets().flat_map(|(_, ids)| ids).filter_map(|id| self.children.get(id));
         let published = published.filter(|published| *published.controller == *controller);
@@ -105,7 +100,12 @@ impl ClusterState {
                 former = Some(published);
             }
         }
-        former.filter(|_| self.balancers_of(&Target::of(gateway)).first.is_some()).cloned()
+        former.cloned()
+    }
+
+    /// Whether the Gateway has a load balancer, so that its name is going to be published.
+    pub(crate) fn has_balancer(&self, gateway: &GatewaySpec) -> bool {
+        self.balancers_of(&Target::of(gateway)).first.is_some()
     }
 
     /// Whether a route that is going to move points at one of the names: its Gateway exists, with another name. A route whose Gateway is deleted
@@ -258,8 +258,12 @@ mod tests {
         let child = world.children.get(&ObjectId::new::<DnsEndpoint>(Some("app"), "api-dns")).unwrap();
         let gateway = world.gateways.get(&ObjectId::new::<Gateway>(Some("infra"), "gw")).unwrap();
         let own = names::target_host(world.identity.as_ref().unwrap(), &gateway.spec.target_postfix).unwrap();
-        let former = world.former_target(child, controller, (&gateway.spec, &own));
-        former.map(|former| former.undotted().to_owned())
+        world.former_target(child, controller, &own).map(|former| former.undotted().to_owned())
+    }
+
+    fn has_balancer(world: &ClusterState) -> bool {
+        let gateway = world.gateways.get(&ObjectId::new::<Gateway>(Some("infra"), "gw")).unwrap();
+        world.has_balancer(&gateway.spec)
     }
 
     #[test]
@@ -279,8 +283,10 @@ mod tests {
         world.note_unpublished(&Id::from(gateway.clone()));
         assert_eq!(publish(&mut world, "old", Some(OLD)), 0, "it has the same names");
         assert_eq!(put_balancer(&mut world, false), 1, "it is decided again, once");
-        assert_eq!(former(&world, "dns"), None, "the name will not be published");
+        assert!(!has_balancer(&world), "the name will not be published");
+        assert_eq!(former(&world, "dns").as_deref(), Some(OLD), "perhaps the Service is being replaced");
         assert_eq!(put_balancer(&mut world, true), 0);
+        assert!(has_balancer(&world));
         world.note_unpublished(&Id::from(gateway));
         assert_eq!(publish(&mut world, "new", Some("aks01-weu-new.example.com")), 1);
         assert_eq!(former(&world, "dns"), None, "it is published");

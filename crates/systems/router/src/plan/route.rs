@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use serde_json::json;
 use signpost_apis::{
     externaldns::DnsEndpoint,
@@ -22,7 +23,7 @@ use crate::{
         facts::{Id, SERVICE_ROUTE, SOURCE_NAMESPACE, source_digest},
     },
     plan::{
-        Base, Blame, Plan, endpoint, names,
+        Absent, Base, Blame, Memory, Plan, endpoint, names,
         policy::{self, Selection},
         proof,
     },
@@ -43,8 +44,11 @@ pub(crate) struct View {
     pub(crate) route: Option<RouteView>,
     /// Its DNSEndpoints.
     pub(crate) children: Vec<ChildView>,
+    /// Whether one of these waits for the name of the Gateway, and the Gateway has a load balancer.
+    pub(crate) has_balancer: bool,
     /// Names of its namespace that DNSEndpoints of other objects of ours have.
     pub(crate) occupied: BTreeSet<String>,
+    pub(crate) memory: Memory,
 }
 
 /// A DNSEndpoint of the route.
@@ -92,7 +96,7 @@ struct Publication {
 }
 
 /// Plans the DNSEndpoints of a route.
-pub(crate) fn plan(view: &View) -> Plan {
+pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     let mut plan = Plan::new(RouterKey::Route(view.id.clone()));
     let Some(route) = view.route.as_ref().filter(|route| !route.identity.is_deleting()) else {
         plan.withdraw = view.children.iter().map(|child| child_to_delete(view, &child.name)).collect();
@@ -109,7 +113,8 @@ pub(crate) fn plan(view: &View) -> Plan {
     };
     match judged {
         Ok(publication) => {
-            let wanted = endpoints(view, route, &publication, &mut plan);
+            let waits = waits(view, &publication, now, &mut plan);
+            let wanted = endpoints(view, route, &publication, waits, &mut plan);
             let names: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
             let stale = view.children.iter().filter(|child| !names.contains(child.name.as_str()));
             // Where a controller is not selected any more, nothing replaces what it has.
@@ -126,7 +131,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             }
             plan.withdraw = withdrawn.into_iter().map(|child| child_to_delete(view, &child.name)).collect();
             let Publication { host, target, controllers } = &publication;
-            let former = controllers.iter().find_map(|controller| former_of(view, controller, host));
+            let former = controllers.iter().find_map(|controller| former_of(view, controller, host)).filter(|_| waits);
             let detail = detail(Some(former.unwrap_or(target)), wanted);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             let ready = readiness(route, target, former);
@@ -276,8 +281,27 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
     Ok(Publication { host, target, controllers })
 }
 
+/// Whether DNSEndpoints wait for the name of the Gateway. Without a load balancer they do so for a while: a Service that is replaced, or created
+/// after its Gateway, exists by then. After that, others publish the name.
+fn waits(view: &View, publication: &Publication, now: Timestamp, plan: &mut Plan) -> bool {
+    let Publication { host, controllers, .. } = publication;
+    let has_former = controllers.iter().any(|controller| former_of(view, controller, host).is_some());
+    if !has_former || view.has_balancer {
+        return has_former;
+    }
+    (plan.memory.absent_since, plan.again) =
+        view.memory.absent(Absent::Service, now, view.base.settings.withdraw_after);
+    plan.again.is_some()
+}
+
 /// Adds the DNSEndpoints to the plan; returns their names and controllers.
-fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &mut Plan) -> Vec<(String, String)> {
+fn endpoints(
+    view: &View,
+    route: &RouteView,
+    publication: &Publication,
+    waits: bool,
+    plan: &mut Plan,
+) -> Vec<(String, String)> {
     let Publication { host, target, controllers } = publication;
     let id = &view.id;
     let value = names::label_value(&id.name);
@@ -293,7 +317,8 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
         // A name that is not published has no answer: until it is, the alias is that of a former one.
-        let records = records(former_of(view, controller, host).unwrap_or(target));
+        let former = former_of(view, controller, host).filter(|_| waits);
+        let records = records(former.unwrap_or(target));
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
         let proof = proof([(SERVICE_ROUTE, &value)], Some(route.identity.owner_reference()));
         plan.apply.push((Child::new::<DnsEndpoint>(id.namespace.as_deref(), &name, proof), content));

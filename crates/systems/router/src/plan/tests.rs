@@ -11,7 +11,7 @@ use signpost_engine::{Finalizers, Identity, ObjectId, Proof};
 
 use crate::{
     plan::{
-        Absent, Base, Memory, cluster, gateway, names,
+        Absent, Base, Memory, Plan, cluster, gateway, names,
         policy::{self, Selection, select},
         route,
         singleton::{Place, Vacant},
@@ -114,7 +114,9 @@ fn route_view(base: Base, policy: Option<DNSPolicySpec>, children: &[&str]) -> r
         installed: true,
         route: Some(route),
         children: children.iter().map(|label| child(label)).collect(),
+        has_balancer: true,
         occupied: BTreeSet::new(),
+        memory: Memory::default(),
     }
 }
 
@@ -131,7 +133,7 @@ fn child(label: &str) -> route::ChildView {
 
 /// The applied and the deleted objects, and the reason of Ready.
 fn outcome(view: &route::View) -> (Vec<String>, Vec<String>, &'static str) {
-    let plan = route::plan(view);
+    let plan = route::plan(view, at(0));
     let applied = plan.apply.iter().map(|(child, _)| child.id.name.clone()).collect();
     let deleted = plan.withdraw.iter().chain(&plan.delete).map(|child| child.id.name.clone()).collect();
     let reason = plan.decisions.iter().find_map(|decision| match decision {
@@ -196,7 +198,7 @@ fn a_blocked_route_withdraws_the_host_that_it_left_once_another_one_serves_it() 
     view.route.as_mut().unwrap().postfix = None;
     view.children[0].stray = Some(7);
     assert_eq!(outcome(&view), (vec![], vec![], "GatewayNotFound"));
-    let strays = route::plan(&view).decisions.into_iter().find_map(|decision| match decision {
+    let strays = route::plan(&view, at(0)).decisions.into_iter().find_map(|decision| match decision {
         Decision::Strays { hosts, .. } => Some(hosts),
         _ => None,
     });
@@ -210,7 +212,7 @@ fn a_route_points_at_the_published_name_until_the_new_one_is_published() {
     let former = signpost_dns::Fqdn::parse("old-weu-internal.example.com").unwrap();
     let mut view = route_view(base(&["weu", "frc"], &["frc"]), Some(DNSPolicySpec::default()), &["dns-weu", "dns-frc"]);
     view.children[0].former = Some(former);
-    let plan = route::plan(&view);
+    let plan = route::plan(&view, at(0));
     let targets = |name: &str| {
         let content = plan.apply.iter().find(|(child, _)| child.id.name == name).map(|(_, content)| content);
         content.unwrap()["spec"]["endpoints"][0]["targets"].clone()
@@ -235,12 +237,35 @@ fn a_route_points_at_the_published_name_until_the_new_one_is_published() {
 }
 
 #[test]
+fn a_route_waits_a_while_for_a_load_balancer_that_does_not_exist() {
+    let (old, new) = ("old-weu-internal.example.com", "aks01-weu-internal.example.com");
+    let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &["dns-weu"]);
+    view.children[0].former = Some(signpost_dns::Fqdn::parse(old).unwrap());
+    let target = |plan: &Plan| plan.apply[0].1["spec"]["endpoints"][0]["targets"][0].clone();
+    let waiting = route::plan(&view, at(0));
+    assert_eq!((target(&waiting), waiting.again), (serde_json::json!(old), None), "the Service has no address yet");
+    assert_eq!(waiting.memory, Memory::default());
+    view.has_balancer = false;
+    let absent = route::plan(&view, at(0));
+    assert_eq!((target(&absent), absent.again), (serde_json::json!(old), Some(Duration::from_mins(1))));
+    view.memory = absent.memory;
+    let over = route::plan(&view, at(60));
+    assert_eq!((target(&over), over.again), (serde_json::json!(new), None), "others publish the name");
+    assert_eq!(outcome(&view).2, "TargetNotPublished", "at the time at which it began");
+    // A write that failed does not begin the time again.
+    view.memory = over.memory;
+    assert_eq!(target(&route::plan(&view, at(61))), new);
+    view.children[0].former = None;
+    assert_eq!(route::plan(&view, at(62)).memory, Memory::default(), "it has moved");
+}
+
+#[test]
 fn what_is_not_selected_any_more_does_not_wait_for_other_writes() {
     let view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &["dns-frc"]);
     let mut renamed = child("dns-weu");
     renamed.name = "former-name".to_owned();
     let view = route::View { children: view.children.into_iter().chain([renamed]).collect(), ..view };
-    let plan = route::plan(&view);
+    let plan = route::plan(&view, at(0));
     let names = |children: &[signpost_engine::Child]| children.iter().map(|it| it.id.name.clone()).collect::<Vec<_>>();
     assert_eq!((names(&plan.withdraw), names(&plan.delete)), (vec!["api-dns-frc".into()], vec!["former-name".into()]));
 }
@@ -369,7 +394,7 @@ fn an_older_object_that_cannot_be_read_does_not_lose_to_a_younger_one() {
 fn a_child_of_a_route_is_deleted_by_its_label_or_its_owner() {
     let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &["dns-old"]);
     let by_owner = |view: &route::View| {
-        let proof = route::plan(view).withdraw[0].proof.clone();
+        let proof = route::plan(view, at(0)).withdraw[0].proof.clone();
         matches!(proof, Proof::Any(proofs) if proofs.iter().any(|proof| matches!(proof, Proof::Owner(_))))
     };
     assert!(by_owner(&view));

@@ -445,7 +445,39 @@ on_both! {
         assert!(!rig.deletions().contains(&api.to_owned()));
     }
 
-    async fn a_route_does_not_wait_for_a_gateway_without_a_load_balancer(cluster) {
+    async fn a_route_waits_for_a_load_balancer_that_is_created_after_its_gateway(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.stop().await;
+        rig.config.withdraw_after = PATIENCE;
+        rig.start().await;
+        rig.basics(&["weu"]).await;
+        rig.route("api").await;
+        let (api, there) = ("api-route-external-dns-weu", format!("{} CNAME {HOST}", host("api")));
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        rig.until_address("10.123.45.67").await;
+        rig.gateway("gw", "edge").await;
+        rig.until("ServiceRoute", "api-route", "TargetNotPublished").await;
+        // It is replaced before it has an address.
+        let until_dns = async |text: &str| {
+            eventually(&format!("DNSReady of the Gateway reports: {text}"), PATIENCE, || async {
+                let status = rig.get("Gateway", &rig.infra, "gw").await.unwrap()["status"].clone();
+                let message = condition(&status, "DNSReady")["message"].to_string();
+                if message.contains(text) { Ok(()) } else { Err(message) }
+            }).await;
+        };
+        rig.balancer("edge", json!([])).await;
+        until_dns("istio-edge has no address").await;
+        rig.delete("Service", &rig.infra, "istio-edge").await;
+        until_dns("no Service of type LoadBalancer").await;
+        rig.settled().await;
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        rig.until("ServiceRoute", "api-route", "TargetNotPublished").await;
+        rig.balancer("edge", json!([{ "ip": "10.0.0.9" }])).await;
+        rig.until_endpoints(&rig.app, &[(api, &there.replace("internal", "edge"))]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+    }
+
+    async fn a_route_waits_a_while_for_a_gateway_without_a_load_balancer(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
         rig.route("api").await;
@@ -492,6 +524,8 @@ on_both! {
         let there = format!("{} CNAME {HOST}", host("api"));
         rig.until_endpoints(&rig.app, &[(frc, &there), (weu, &there)]).await;
         rig.stop().await;
+        // The route does not wait for the new name of its gateway, so that its write fails at once.
+        rig.config.withdraw_after = std::time::Duration::ZERO;
         rig.proxy.add(Rule::every(Fault::status(500)).method(http::Method::PATCH).path(weu));
         rig.identity("weu", &[]).await;
         rig.gateway("gw", "edge").await;
