@@ -177,13 +177,24 @@ fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base, me
         }
     };
     let children: Vec<route::ChildView> = world.children_of(&owner).map(child).collect();
-    let waits = children.iter().any(|child| child.former.is_some());
+    let waiting = children.iter().zip(world.children_of(&owner)).find(|(child, _)| child.former.is_some());
+    let waiting = waiting.map(|(_, (_, facts))| facts);
+    let begins_with = |dns: &ExternalDNSController| {
+        let (waiting, target) = waiting.zip(target.as_ref())?;
+        let label: Arc<str> = names::label_value(&dns.name).into();
+        let is_new = children.iter().all(|child| child.controller != label);
+        let former = world.former_target(waiting, &label, target).filter(|_| is_new)?;
+        Some((label, former))
+    };
+    let controllers = base.configuration.iter().flat_map(|spec| &spec.external_dns_controllers);
+    let begins_with: BTreeMap<Arc<str>, Fqdn> = controllers.filter_map(begins_with).collect();
     route::View {
         id: id.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         route,
-        has_balancer: waits && gateway.is_some_and(|gateway| world.has_balancer(gateway)),
+        has_balancer: waiting.is_some() && gateway.is_some_and(|gateway| world.has_balancer(gateway)),
         children,
+        begins_with,
         occupied: occupied.collect(),
         memory,
         base,

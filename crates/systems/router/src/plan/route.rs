@@ -44,6 +44,8 @@ pub(crate) struct View {
     pub(crate) route: Option<RouteView>,
     /// Its DNSEndpoints.
     pub(crate) children: Vec<ChildView>,
+    /// While one of these waits: the name that a further one begins with, by the controller that has none yet.
+    pub(crate) begins_with: BTreeMap<Arc<str>, Fqdn>,
     /// Whether one of these waits for the name of the Gateway, and the Gateway has a load balancer.
     pub(crate) has_balancer: bool,
     /// Names of its namespace that DNSEndpoints of other objects of ours have.
@@ -131,7 +133,8 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
             }
             plan.withdraw = withdrawn.into_iter().map(|child| child_to_delete(view, &child.name)).collect();
             let Publication { host, target, controllers } = &publication;
-            let former = controllers.iter().find_map(|controller| former_of(view, controller, host)).filter(|_| waits);
+            let former = || controllers.iter().find_map(|controller| former_of(view, controller, host));
+            let former = waits.then(former).flatten();
             let detail = detail(Some(former.unwrap_or(target)), wanted);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             let ready = readiness(route, target, former);
@@ -285,7 +288,8 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
 /// after its Gateway, exists by then. After that, others publish the name.
 fn waits(view: &View, publication: &Publication, now: Timestamp, plan: &mut Plan) -> bool {
     let Publication { host, controllers, .. } = publication;
-    let has_former = controllers.iter().any(|controller| former_of(view, controller, host).is_some());
+    let has_former = view.children.iter().any(|child| child.former.is_some())
+        && controllers.iter().any(|controller| kept_by(view, &names::label_value(&controller.name), host).is_some());
     if !has_former || view.has_balancer {
         return has_former;
     }
@@ -317,7 +321,7 @@ fn endpoints(
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
         // A name that is not published has no answer: until it is, the alias is that of a former one.
-        let former = former_of(view, controller, host).filter(|_| waits);
+        let former = waits.then(|| former_of(view, controller, host)).flatten();
         let records = records(former.unwrap_or(target));
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
         let proof = proof([(SERVICE_ROUTE, &value)], Some(route.identity.owner_reference()));
@@ -327,11 +331,18 @@ fn endpoints(
     wanted
 }
 
-/// The published name of gateways that the DNSEndpoint of a controller points at, while that of the route's Gateway is not published.
+/// The published name of gateways that the DNSEndpoint of a controller points at, while that of the route's Gateway is not published. One that
+/// does not exist yet begins with the name that the others have.
 fn former_of<'a>(view: &'a View, controller: &ExternalDNSController, host: &Fqdn) -> Option<&'a Fqdn> {
-    let is_of = |child: &ChildView| names::label_value(&controller.name) == *child.controller;
-    let mut waiting = view.children.iter().filter_map(|child| Some((child, child.former.as_ref()?)));
-    waiting.find(|(child, former)| *former != host && is_of(child)).map(|(_, former)| former)
+    let label = names::label_value(&controller.name);
+    let begins_with = || view.begins_with.get(label.as_str()).filter(|former| *former != host);
+    kept_by(view, &label, host).or_else(begins_with)
+}
+
+/// The same of a DNSEndpoint that exists, by the label of its controller.
+fn kept_by<'a>(view: &'a View, label: &str, host: &Fqdn) -> Option<&'a Fqdn> {
+    let own = view.children.iter().filter(|child| *child.controller == *label);
+    own.filter_map(|child| child.former.as_ref()).find(|former| *former != host)
 }
 
 /// The condition of a route that is published.

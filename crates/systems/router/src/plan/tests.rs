@@ -1,6 +1,10 @@
 //! Decisions as plain data: what is selected, published, kept and withdrawn. Those about gateways are in `target_tests`.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use signpost_apis::router::{
@@ -114,6 +118,7 @@ fn route_view(base: Base, policy: Option<DNSPolicySpec>, children: &[&str]) -> r
         installed: true,
         route: Some(route),
         children: children.iter().map(|label| child(label)).collect(),
+        begins_with: BTreeMap::new(),
         has_balancer: true,
         occupied: BTreeSet::new(),
         memory: Memory::default(),
@@ -234,6 +239,23 @@ fn a_route_points_at_the_published_name_until_the_new_one_is_published() {
     let host = view.route.as_ref().unwrap().host.clone().unwrap().unwrap();
     view.children[0].former = Some(host);
     assert_eq!(outcome(&view).2, "ReconciliationSucceeded");
+}
+
+#[test]
+fn a_new_controller_begins_with_the_name_that_the_others_keep() {
+    let former = signpost_dns::Fqdn::parse("old-weu-internal.example.com").unwrap();
+    let mut view = route_view(base(&["weu", "frc"], &["frc"]), Some(DNSPolicySpec::default()), &["dns-weu"]);
+    view.children[0].former = Some(former.clone());
+    view.begins_with = BTreeMap::from([("dns-frc".into(), former)]);
+    let plan = route::plan(&view, at(0));
+    let targets: Vec<String> =
+        plan.apply.iter().map(|(_, content)| content["spec"]["endpoints"][0]["targets"].to_string()).collect();
+    assert_eq!(targets, [r#"["old-weu-internal.example.com"]"#; 2]);
+    // The one that waits is not selected any more: the region of the cluster has changed.
+    view.children[0].controller = "dns-neu".into();
+    let plan = route::plan(&view, at(0));
+    assert_eq!(plan.apply[0].1["spec"]["endpoints"][0]["targets"][0], "aks01-weu-internal.example.com");
+    assert_eq!(plan.apply[1].1["spec"]["endpoints"][0]["targets"][0], "aks01-weu-internal.example.com");
 }
 
 #[test]

@@ -477,6 +477,25 @@ on_both! {
         rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
     }
 
+    async fn an_adopted_region_begins_with_the_name_that_a_waiting_route_keeps(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu", "frc"]).await;
+        rig.route("api").await;
+        let (weu, frc) = ("api-route-external-dns-weu", "api-route-external-dns-frc");
+        let there = format!("{} CNAME {HOST}", host("api"));
+        rig.until_endpoints(&rig.app, &[(weu, &there)]).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+        rig.balancer("edge", json!([])).await;
+        rig.gateway("gw", "edge").await;
+        rig.until("ServiceRoute", "api-route", "TargetNotPublished").await;
+        rig.identity("weu", &["frc"]).await;
+        rig.until_endpoints(&rig.app, &[(frc, &there), (weu, &there)]).await;
+        rig.balancer("edge", json!([{ "ip": "10.0.0.9" }])).await;
+        let moved = there.replace("internal", "edge");
+        rig.until_endpoints(&rig.app, &[(frc, &moved), (weu, &moved)]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+    }
+
     async fn a_route_waits_a_while_for_a_gateway_without_a_load_balancer(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
