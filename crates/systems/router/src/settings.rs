@@ -14,7 +14,7 @@ pub struct RouterConfig {
     /// `ROUTER_TXT_PREFIX_LENGTH`: the length of external-dns's `--txt-prefix`; `None` where names have no limit because of it.
     pub txt_prefix_length: Option<usize>,
     /// `ROUTER_WITHDRAW_AFTER`: how long a deleted object may be absent before something is withdrawn because of that, and how long the former name of a
-    /// gateway is kept after the last route has moved.
+    /// gateway is kept after the last route has moved. A route waits so long for the new name of a gateway without a load balancer.
     pub withdraw_after: Duration,
     /// `ROUTER_TYPE_CHANGE_AFTER`: how long the name of a gateway has no record when its record type changes, after external-dns has read that.
     pub type_change_after: Duration,
