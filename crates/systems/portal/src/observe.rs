@@ -63,7 +63,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let asked: Vec<_> = asked.map(|question| (question, None)).collect();
     let of_names: BTreeMap<Fqdn, Vec<RecordType>> = types_of(&asked, changed.names());
     let doubtful = doubtful(&due, &verdicts, changed.names());
-    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked, &doubtful).await;
+    let LookedUp { answers, unfinished, left, busy } = look_up(system, &due, asked, &doubtful).await;
     let is_answered = |name: &Fqdn| {
         let types = of_names.get(name).into_iter().flatten();
         types.into_iter().all(|rtype| answers.contains_key(&(name.clone(), *rtype)))
@@ -72,6 +72,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let owned = objects.owned_by(&known.identity);
     Observed::Dns(Box::new(ObservedDns {
         left,
+        busy,
         unfinished,
         identity: known.identity,
         portal,
@@ -137,10 +138,10 @@ async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> 
     let due: Vec<&Wanted> = due.into_iter().map(|(wanted, ())| wanted).collect();
     let asked = questions_of(&due, &names, &servers);
     let doubtful = doubtful(&due, &verdicts, &BTreeSet::new());
-    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked, &doubtful).await;
+    let LookedUp { answers, unfinished, left, busy } = look_up(system, &due, asked, &doubtful).await;
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
     let (owner, outages) = (owner.clone(), memory.outages);
-    ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, unfinished, left, pauses }
+    ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, unfinished, left, busy, pauses }
 }
 
 fn is_looked_up(system: &PortalSystem, view: &View) -> bool {

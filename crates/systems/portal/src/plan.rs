@@ -123,8 +123,10 @@ pub struct ObservedDns {
     pub changed: BTreeSet<Fqdn>,
     /// The entries that no pass can look up.
     pub unfinished: BTreeMap<Subject, Unfinished>,
-    /// How many entries should have been looked up and were not, because the pass took too long.
+    /// How many entries should have been looked up and were not, because the pass took too long, or because names that take long had no turn.
     pub left: usize,
+    /// Whether some of them had no turn.
+    pub busy: bool,
     /// The components that it owns, the youngest first.
     pub owned: Vec<Owned>,
     /// The times between lookups.
@@ -331,8 +333,10 @@ pub struct ObservedNames {
     pub answers: Answers,
     /// The entries that no pass can look up.
     pub unfinished: BTreeMap<Subject, Unfinished>,
-    /// How many entries should have been looked up and were not, because the pass took too long.
+    /// How many entries should have been looked up and were not, because the pass took too long, or because names that take long had no turn.
     pub left: usize,
+    /// Whether some of them had no turn.
+    pub busy: bool,
     /// The times between lookups.
     pub pauses: Pauses,
 }
@@ -355,11 +359,13 @@ pub struct NamesPlan {
 }
 
 fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
-    let ObservedNames { owner, names, views, records, verdicts, outages, answers, unfinished, left, pauses } = observed;
+    let ObservedNames { owner, names, views, records, verdicts, outages, answers, unfinished, left, busy, pauses } =
+        observed;
     let before = (&*verdicts, &*outages);
     let looked_up = PassAnswers { answers: &answers, unfinished: &unfinished, changed: &BTreeSet::new() };
     let judged = judge_all(&names.iter().collect::<Vec<_>>(), before, &looked_up, pauses, now);
     let next = judged.next(&names.iter().collect::<Vec<_>>(), left, pauses, now);
+    let next = if busy { after_turns(next, pauses, now) } else { next };
     let of = |(identity, subject): (Identity, Option<Subject>)| match subject {
         Some(subject) => {
             let checked = judged.verdicts.get(&subject).filter(|checked| checked.at == now)?;
@@ -483,6 +489,7 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
         changed,
         unfinished,
         left,
+        busy,
         owned,
         pauses,
     } = observed;
@@ -491,6 +498,7 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
     let looked_up = PassAnswers { answers: &answers, unfinished: &unfinished, changed: &changed };
     let all = judge_all(&names, (&before, &outages), &looked_up, pauses, now);
     let next = all.next(&names, left, pauses, now);
+    let next = if busy { after_turns(next, pauses, now) } else { next };
     let JudgedAll { verdicts, turns, outages } = all;
     let component = plan_component(&facts, shown_by.as_deref(), portal, &owned);
     let notices =
@@ -549,6 +557,14 @@ fn after(now: Timestamp, pause: Duration) -> (Timestamp, Timestamp) {
 
 fn later(now: Timestamp, pause: Duration) -> Timestamp {
     now.checked_add(pause).unwrap_or(Timestamp::MAX)
+}
+
+/// The longest pause before names that had no turn are looked up again.
+const TURN: Duration = Duration::from_secs(1);
+
+/// When a pass is due after one that had no turn for some of its names. Until then, other objects have turns.
+fn after_turns(next: Option<Timestamp>, pauses: Pauses, now: Timestamp) -> Option<Timestamp> {
+    next.map(|next| next.max(later(now, pauses.again.min(TURN))))
 }
 
 /// The component of an object with names. Without a portal, or when the portal shows no components, everything is left as it is.

@@ -7,19 +7,22 @@
 //! ```
 //!
 //! A name that takes too long has its turn for seconds, so names that may do so have a part of the turns, over all passes: those that took too long the
-//! last time, and what is left of a pass once a name in it took too long. Otherwise a few objects with such names would have all of the turns.
+//! last time, and what is left of a pass once a name in it took too long. Otherwise a few objects with such names would have all of the turns. A pass does
+//! not wait long for these turns. Passes that wait until their time is over have a turn for their last moments: lookups are cut off, and no name is judged.
 //!
 //! A message of 64 KiB can have values of more than a MiB, because names in it are compressed. The resolver bounds one answer, a pass bounds its own, and
 //! all passes together have a bound too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join;
 use signpost_dns::{Fqdn, RecordType};
 use signpost_provider_resolver::{LookupError, Reply};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::PortalSystem;
 use crate::plan::entries::{Question, Subject, Wanted};
@@ -32,6 +35,8 @@ const MOST: usize = 1 << 20;
 const LEAST: usize = 64 << 10;
 /// Octets of answers that all passes keep.
 const MOST_OF_ALL: usize = 16 << 20;
+/// How long a name that may take long waits for a turn.
+const MOST_WAIT: Duration = Duration::from_secs(1);
 
 /// The publisher of a name, where the address of its server is known.
 pub(super) type Server = Box<str>;
@@ -44,6 +49,8 @@ pub(super) struct LookedUp {
     pub(super) unfinished: BTreeMap<Subject, Unfinished>,
     /// How many entries are left to the next pass.
     pub(super) left: usize,
+    /// Whether some of them had no turn.
+    pub(super) busy: bool,
 }
 
 /// The octets of answers that all passes keep while they look names up.
@@ -87,6 +94,8 @@ enum End {
     Answered,
     Full,
     Late,
+    /// Names that may take long had no turn.
+    Busy,
 }
 
 /// The names that are due and may take long. A name whose publisher has changed may be fixed, so it is not one of them.
@@ -102,6 +111,19 @@ fn took_too_long(replies: &[Reply]) -> bool {
     replies.iter().any(|reply| matches!(reply.result, Err(LookupError::Timeout { .. })))
 }
 
+/// A turn for a name that may take long; `None` where other names have all of them. Once a name of a pass had none, the others of the pass do not wait.
+async fn slow_turn<'a>(system: &'a PortalSystem, busy: &AtomicBool) -> Option<SemaphorePermit<'a>> {
+    if busy.load(Ordering::Relaxed) {
+        return None;
+    }
+    // The semaphore is never closed.
+    let turn = timeout(MOST_WAIT, system.slow.acquire()).await.ok().and_then(Result::ok);
+    if turn.is_none() {
+        busy.store(true, Ordering::Relaxed);
+    }
+    turn
+}
+
 /// Asks, as many questions at once as the resolvers allow, until the time of the pass is over or its answers are too large. The
 /// server that a name was published to is asked beside the resolvers, and its answer is the first one.
 pub(super) async fn look_up(
@@ -112,28 +134,28 @@ pub(super) async fn look_up(
 ) -> LookedUp {
     let until = Instant::now() + system.pace.budget;
     let (mut answers, mut share) = (Answers::new(), system.kept.share());
-    let is_late = AtomicBool::new(false);
-    let late = &is_late;
+    let (is_late, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (late, busy) = (&is_late, &is_busy);
     let mut replies = futures::stream::iter(asked)
         .map(|((name, rtype), server)| async move {
             let may_take_long = late.load(Ordering::Relaxed) || doubtful.contains(&name);
-            // The semaphore is never closed.
-            let _turn = if may_take_long { system.slow.acquire().await.ok() } else { None };
+            let _turn = if may_take_long { Some(slow_turn(system, busy).await?) } else { None };
             let replies = ask(system, &name, rtype, server).await;
             if took_too_long(&replies) {
                 late.store(true, Ordering::Relaxed);
             }
-            ((name, rtype), replies)
+            Some(((name, rtype), replies))
         })
         // One object with many names that take long leaves some turns to the others.
         .buffer_unordered((system.pace.lookups * 4 / 5).max(1));
     let end = loop {
         match timeout_at(until, replies.next()).await {
-            Ok(Some((question, replies))) => {
+            Ok(Some(Some((question, replies)))) => {
                 system.metrics.looked_up(&replies);
                 share.add(octets_of(&replies));
                 answers.insert(question, replies);
             }
+            Ok(Some(None)) => {}
             Ok(None) => break End::Answered,
             Err(_) => break End::Late,
         }
@@ -143,13 +165,14 @@ pub(super) async fn look_up(
         }
     };
     drop(replies);
+    let end = if end != End::Full && is_busy.load(Ordering::Relaxed) { End::Busy } else { end };
     finish(due, answers, end)
 }
 
 /// Tells entries that the next pass can look up from those that no pass can: one whose own answers are too large, and one with so many targets that
 /// asking for them takes longer than a pass.
 fn finish(due: &[&Wanted], answers: Answers, end: End) -> LookedUp {
-    let mut looked_up = LookedUp { answers, ..LookedUp::default() };
+    let mut looked_up = LookedUp { answers, busy: end == End::Busy, ..LookedUp::default() };
     if end == End::Answered {
         return looked_up;
     }
@@ -159,14 +182,17 @@ fn finish(due: &[&Wanted], answers: Answers, end: End) -> LookedUp {
         if answered.clone().count() == asked.len() {
             continue;
         }
+        let is_slow = || asked.len() > MANY_QUESTIONS && is_answered(question, &asked, &looked_up.answers);
         let why = match end {
             End::Full if answered.clone().map(|replies| octets_of(replies)).sum::<usize>() >= MOST / 2 => {
                 Some(Unfinished::TooLarge)
             }
-            End::Late if asked.len() > MANY_QUESTIONS && is_answered(question, &asked, &looked_up.answers) => {
+            End::Late if is_slow() => Some(Unfinished::TooSlow),
+            // Without a target that took too long, it was others that had the turns.
+            End::Busy if is_slow() && answered.clone().any(|replies| took_too_long(replies)) => {
                 Some(Unfinished::TooSlow)
             }
-            End::Full | End::Late | End::Answered => None,
+            End::Full | End::Late | End::Busy | End::Answered => None,
         };
         match (why, wanted.subject()) {
             (Some(why), Some(subject)) => {
@@ -199,7 +225,6 @@ async fn ask(system: &PortalSystem, name: &Fqdn, rtype: RecordType, server: Opti
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use jiff::Timestamp;
     use signpost_apis::portal::DnsEntry;
@@ -301,5 +326,15 @@ mod tests {
         assert_eq!(late.left, 2);
         let starved = finish(&due, Answers::new(), End::Late);
         assert_eq!((starved.unfinished.len(), starved.left), (0, 3), "other objects had the turns");
+        let busy = finish(&due, answers(1), End::Busy);
+        assert_eq!((busy.unfinished.len(), busy.left, busy.busy), (0, 3, true), "its targets do not take long");
+        let (server, after): (Arc<str>, _) = ("192.0.2.53".into(), Duration::from_secs(5));
+        let silent = Reply { resolver: server.clone(), result: Err(LookupError::Timeout { server, after }) };
+        let mut slow = answers(1);
+        let host = questions(large.question.as_ref().unwrap()).remove(2);
+        slow.insert(host, vec![silent]);
+        let busy = finish(&due, slow, End::Busy);
+        assert_eq!(busy.unfinished, BTreeMap::from([(subject(&large), Unfinished::TooSlow)]));
+        assert_eq!((busy.left, busy.busy, late.busy), (2, true, false));
     }
 }

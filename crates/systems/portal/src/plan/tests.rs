@@ -491,6 +491,18 @@ fn an_entry_that_no_pass_can_look_up_has_a_reason() {
 }
 
 #[test]
+fn a_pass_without_turns_for_its_names_is_repeated_after_a_pause() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let pauses = |again| Pauses { refresh: Duration::from_mins(5), again };
+    let (short, long) = (Duration::from_millis(100), Duration::from_secs(5));
+    assert_eq!(after_turns(Some(now), pauses(long), now), Some(later(now, TURN)));
+    assert_eq!(after_turns(Some(now), pauses(short), now), Some(later(now, short)));
+    let next = later(now, Duration::from_mins(1));
+    assert_eq!(after_turns(Some(next), pauses(long), now), Some(next), "it is not brought forward");
+    assert_eq!(after_turns(None, pauses(long), now), None);
+}
+
+#[test]
 fn an_entry_with_many_targets_is_looked_up_after_the_others() {
     let hosts: Vec<String> = (0..MANY_QUESTIONS).map(|number| format!("h{number}.example.net")).collect();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();

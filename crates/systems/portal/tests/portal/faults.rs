@@ -16,7 +16,7 @@ use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_engine::lease::LeaseOptions;
 use signpost_engine::{ManualClock, OperatorOptions};
 use signpost_inventory::SyncStatus;
-use signpost_provider_resolver::{Lookup, Memory, Options, Reply, Resolvers, Upstream};
+use signpost_provider_resolver::{Lookup, LookupError, Memory, Options, Reply, Resolvers, Upstream};
 use signpost_sandbox::{Fault, FaultPlan, Session};
 use signpost_testkit::{ConnectPortal, eventually, on_both, sandbox_cluster};
 use tokio::net::UdpSocket;
@@ -545,4 +545,46 @@ async fn names_that_take_too_long_do_not_delay_those_of_other_objects() {
     bed.dns("team", one("fast.example.org", &ADDRESS.to_string()), json!({})).await;
     bed.has_result("fast.example.org", "sync/Match").await;
     assert!(created.elapsed() < Duration::from_secs(10), "{:?}", created.elapsed());
+}
+
+/// Takes too long for every name, and counts the lookups of each that were not given up.
+#[derive(Debug, Default)]
+struct Tardy(Mutex<BTreeMap<Fqdn, usize>>);
+
+impl Tardy {
+    /// How many names were looked up so often.
+    fn looked_up(&self, times: usize) -> usize {
+        self.0.lock().unwrap().values().filter(|seen| **seen >= times).count()
+    }
+}
+
+impl Lookup for Tardy {
+    fn lookup<'a>(&'a self, name: &'a Fqdn, _rtype: RecordType) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            let (server, after): (Arc<str>, _) = ("tardy".into(), Duration::from_millis(100));
+            tokio::time::sleep(after).await;
+            *self.0.lock().unwrap().entry(name.clone()).or_default() += 1;
+            vec![Reply { resolver: server.clone(), result: Err(LookupError::Timeout { server, after }) }]
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_many_objects_that_take_too_long_are_all_looked_up_again() {
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    let tardy = Arc::<Tardy>::default();
+    bed.start_at(bed.cluster.client(), bed.options(), tardy.clone(), |pace| {
+        // One after another, all names take five times as long as a pass.
+        (pace.lookups, pace.slow, pace.budget) = (10, 1, Duration::from_secs(2));
+    });
+    for object in 0..12 {
+        let entry = |number: usize| json!({ "fqdn": format!("n{number}.o{object}.example.org"), "recordType": "A" });
+        let entries: Vec<_> = (0..8).map(entry).collect();
+        bed.dns(&format!("team{object}"), json!([{ "name": "all", "entries": entries }]), json!({})).await;
+    }
+    eventually("every name is looked up again", PATIENCE, || async {
+        let often = tardy.looked_up(2);
+        if often == 96 { Ok(()) } else { Err(often) }
+    })
+    .await;
 }
