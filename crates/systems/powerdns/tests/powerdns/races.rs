@@ -219,6 +219,14 @@ async fn a_zone_whose_deletion_fails_keeps_its_record_sets() {
         Fault::Before(ServerError::Failed { status: 500, words: "database is locked".into() }),
     );
     scene.delete_zone().await;
+    // Zones and RRsets have a watch each. Before it knows of the deletion of the zone, the operator deletes the record alone.
+    eventually("the deletion of the zone is tried", PATIENCE, || async {
+        match scene.calls(|call| matches!(call, Call::Delete(_))) {
+            0 => Err("no call"),
+            _ => Ok(()),
+        }
+    })
+    .await;
     scene.delete("www").await;
     scene.until_set("www", "Failed").await;
     let status = scene.status("www").await;
