@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::future::try_join_all;
-use futures::{StreamExt as _, stream};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use signpost_apis::portal::DNS;
 use signpost_dns::{Fqdn, RecordType};
-use signpost_provider_resolver::{Lookup as _, Options, Resolvers, Upstream};
+use signpost_provider_resolver::{Lookup as _, Options, Reply, Resolvers, Upstream};
 use signpost_testkit::pangolin::{ORG, Pangolin};
 use signpost_testkit::pihole::PiholeV6;
 use tokio::net::UdpSocket;
@@ -116,19 +115,35 @@ fn name(n: usize) -> String {
 /// A bare client: so many workers, each with one question at a time, and a new socket for each. An answer to a known port is easily forged, so
 /// every resolver uses a port once (RFC 5452).
 async fn bare(server: SocketAddr, count: usize, workers: usize) -> anyhow::Result<Duration> {
+    by_workers(count, workers, move |n| async move {
+        let socket = UdpSocket::bind("127.0.0.1:0").await?;
+        let answer = ask(&socket, server, &name(n)).await?;
+        anyhow::ensure!(answer == Some(address(n, 0)), "{} is answered with {answer:?}", name(n));
+        Ok(())
+    })
+    .await
+}
+
+/// How long so many workers take for so many questions, each worker with one question at a time.
+async fn by_workers<F>(
+    count: usize,
+    workers: usize,
+    question: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
+) -> anyhow::Result<Duration>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
     let began = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));
     let worker = || {
-        let next = next.clone();
+        let (next, question) = (next.clone(), question.clone());
         tokio::spawn(async move {
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 if n >= count {
                     return anyhow::Ok(());
                 }
-                let socket = UdpSocket::bind("127.0.0.1:0").await?;
-                let answer = ask(&socket, server, &name(n)).await?;
-                anyhow::ensure!(answer == Some(address(n, 0)), "{} is answered with {answer:?}", name(n));
+                question(n).await?;
             }
         })
     };
@@ -147,21 +162,17 @@ async fn straight(bench: &Bench, measurements: &mut Measurements, server: Socket
     let names = (0..NAMES).map(|n| Fqdn::parse(&name(n))).collect::<Result<Vec<_>, _>>()?;
     bare(server, NAMES, DEFAULT_LOOKUPS).await?;
     let client = bare(server, NAMES, DEFAULT_LOOKUPS).await?;
-    let began = Instant::now();
-    let asked = names.into_iter().map(|name| {
-        let resolvers = resolvers.clone();
-        tokio::spawn(async move { resolvers.lookup(&name, RecordType::A).await })
-    });
-    let mut replies = stream::iter(asked).buffer_unordered(DEFAULT_LOOKUPS);
-    let mut answered = 0;
-    while let Some(reply) = replies.next().await {
-        let found = |reply: &signpost_provider_resolver::Reply| {
-            reply.result.as_ref().is_ok_and(|answer| answer.values.len() == 1)
-        };
-        answered += usize::from(reply?.iter().all(found));
-    }
-    anyhow::ensure!(answered == NAMES, "{answered} of {NAMES} names were answered");
-    let resolver = began.elapsed();
+    let names = Arc::new(names);
+    let resolver = by_workers(NAMES, DEFAULT_LOOKUPS, move |n| {
+        let (resolvers, names) = (resolvers.clone(), names.clone());
+        async move {
+            let replies = resolvers.lookup(&names[n], RecordType::A).await;
+            let is_found = |reply: &Reply| reply.result.as_ref().is_ok_and(|answer| answer.values.len() == 1);
+            anyhow::ensure!(replies.iter().all(is_found), "{} is answered with {replies:?}", names[n]);
+            Ok(())
+        }
+    })
+    .await?;
     measurements.extend([
         Measurement::new("portal.straight.bare.10000", seconds(client), "s", Goal::None),
         Measurement::new("portal.straight.resolver.10000", seconds(resolver), "s", Goal::None),

@@ -13,10 +13,6 @@ use signpost_engine::SystemSpec;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-// One allocator wherever the program is built: the image links musl, whose own is slow with several threads, and glibc's keeps more memory.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let ending = match cli.command {

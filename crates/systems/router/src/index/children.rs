@@ -10,14 +10,17 @@ use crate::index::{
     world::{ClusterState, Touches, key_of},
 };
 
+/// Names of controllers that are kept for sharing; more are not shared.
+const SHARED_CONTROLLERS: usize = 64;
+
 impl ClusterState {
     pub(crate) fn put_child(&mut self, id: ObjectId, new: Option<ChildFacts>, touches: &mut Touches) {
         for key in self.taken.remove(&id).into_iter().flatten() {
             touches.touch(key);
         }
         let before = self.children.remove_entry(&id);
-        self.pointer_changed(before.as_ref().map(|(_, before)| before), new.as_ref(), touches);
-        self.names_changed(before.as_ref().map(|(_, before)| before), new.as_ref(), touches);
+        self.pointer_changed(before.as_ref().map(|(_, before)| &**before), new.as_ref(), touches);
+        self.names_changed(before.as_ref().map(|(_, before)| &**before), new.as_ref(), touches);
         let Some(mut new) = new else {
             if let Some((id, before)) = before {
                 self.forget_child(&id, &before.owner);
@@ -30,6 +33,7 @@ impl ClusterState {
         if let Some((shared, _)) = self.by_owner.get_key_value(&new.owner) {
             new.owner = shared.clone();
         }
+        self.share_controller(&mut new);
         let (id, before) = match before {
             Some((id, before)) => (id, Some(before)),
             None => (Arc::new(id), None),
@@ -49,11 +53,20 @@ impl ClusterState {
         let owner = new.owner.clone();
         let same = before.as_ref().is_some_and(|before| before.owner == owner && before.host == new.host);
         self.by_owner.entry(owner.clone()).or_default().insert(id.clone());
-        self.children.insert(id, new);
+        self.children.insert(id, Box::new(new));
         if !same {
             self.publication_changed(&owner, touches);
         }
         self.touch_rivals_of(&owner, touches);
+    }
+
+    /// Most DNSEndpoints have one of a few controllers.
+    fn share_controller(&mut self, child: &mut ChildFacts) {
+        if let Some(shared) = self.controllers.get(&child.controller) {
+            child.controller = shared.clone();
+        } else if self.controllers.len() < SHARED_CONTROLLERS {
+            self.controllers.insert(child.controller.clone());
+        }
     }
 
     /// What a gateway publishes decides whether another one of the name may.
@@ -87,7 +100,7 @@ impl ClusterState {
     /// The children of an owner, in order; none while it perhaps cannot be read, so that they are kept.
     pub(crate) fn children_of(&self, owner: &Owner) -> impl Iterator<Item = (&Id, &ChildFacts)> {
         let ids = self.by_owner.get(owner).filter(|_| !self.may_be_unreadable(owner));
-        ids.into_iter().flatten().filter_map(|id| self.children.get_key_value(id))
+        ids.into_iter().flatten().filter_map(|id| self.children.get_key_value(id)).map(|(id, child)| (id, &**child))
     }
 
     /// The gateways that have DNSEndpoints.

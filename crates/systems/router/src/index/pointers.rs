@@ -122,7 +122,7 @@ impl ClusterState {
             Owner::Route(id) => child.points_at().is_some_and(|digest| digests.contains(&digest)) && moves(id),
             Owner::Target(_) => false,
         };
-        !digests.is_empty() && self.children.values().any(awaits)
+        !digests.is_empty() && self.children.values().any(|child| awaits(child))
     }
 
     /// Whether another object has the name now: a route, or gateways of another postfix.

@@ -37,7 +37,7 @@ impl ClusterState {
             }
         }
         ids.retain(|id| self.target_of(id).as_ref() == Some(target));
-        ids.iter().filter_map(|id| self.children.get_key_value(id)).collect()
+        ids.iter().filter_map(|id| self.children.get_key_value(id)).map(|(id, child)| (id, &**child)).collect()
     }
 
     /// The gateways of a DNSEndpoint; `None` when it is of a route.

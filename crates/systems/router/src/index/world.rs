@@ -79,8 +79,10 @@ pub(crate) struct ClusterState {
     /// Digests of the names of all Services.
     pub(super) present_services: BTreeSet<u64>,
     /// The DNSEndpoints that we generated.
-    pub(crate) children: BTreeMap<Id, ChildFacts>,
+    pub(crate) children: BTreeMap<Id, Box<ChildFacts>>,
     pub(crate) by_owner: BTreeMap<Owner, BTreeSet<Id>>,
+    /// The names of controllers that DNSEndpoints share.
+    pub(super) controllers: BTreeSet<Arc<str>>,
     /// How many DNSEndpoints of routes point at a name, by its digest.
     pub(super) pointed_at: BTreeMap<u64, usize>,
     /// Former names of gateways that a DNSEndpoint of a route points at, by their digests, and whose they are.
@@ -128,6 +130,7 @@ impl ClusterState {
             present_services: BTreeSet::new(),
             children: BTreeMap::new(),
             by_owner: BTreeMap::new(),
+            controllers: BTreeSet::new(),
             pointed_at: BTreeMap::new(),
             kept: BTreeMap::new(),
             unpublished: BTreeSet::new(),

@@ -311,7 +311,7 @@ fn endpoints(
     let value = names::label_value(&id.name);
     let records =
         |target: &Fqdn| json!([{ "dnsName": host.undotted(), "recordType": "CNAME", "targets": [target.undotted()] }]);
-    let mut wanted = Vec::new();
+    let mut wanted = Vec::with_capacity(controllers.len());
     for controller in controllers {
         let plain = names::route_child(&id.name, &controller.name);
         let other = names::instead_of(&plain, &[&id.name, &controller.name]);
