@@ -160,8 +160,13 @@ impl PiholeSystem {
             let pihole = Arc::clone(&applied.instance.pihole);
             let mut written = pihole.apply(&changes).await;
             applied.writes = written.writes;
-            if changes.touches_cnames() > 0 && written.writes > 0 && written.aliases.is_none() {
-                // It begins after the answer, not when the pass began.
+            // After an invalid line among the addresses, the aliases are written all the same.
+            let is_refused = written
+                .stopped
+                .as_ref()
+                .is_some_and(|error| !may_be_late(error) && !matches!(error, PiholeError::BadForeignLine { .. }));
+            if changes.touches_cnames() > 0 && written.writes > 0 && written.aliases.is_none() && !is_refused {
+                // It begins after the answer, not when the pass began. A write that was refused restarts nothing.
                 applied.memory.restarted = Some(self.clock.now());
             }
             if let Some(error) = written.stopped.take() {
